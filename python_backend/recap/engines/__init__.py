@@ -1,0 +1,1 @@
+"""Where the target model runs: the contract (`base`) and its implementations."""

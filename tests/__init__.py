@@ -1,0 +1,1 @@
+"""Tests mirror python_backend/recap; tests/server needs the real tritonserver."""

@@ -88,3 +88,9 @@ def test_every_fault_is_listed_at_once(monkeypatch) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(ROOT)
     assert "drafter.nodes" in str(caught.value) and "engine.slots" in str(caught.value)
+
+
+def test_the_document_is_the_rendering_of_the_settings() -> None:
+    from recap.config_docs import render
+
+    assert (ROOT / "docs" / "configuration.md").read_text() == render()

@@ -67,7 +67,7 @@ class EngineSettings(_Section):
         description="Most tokens of prompt and output together; bounded by the checkpoint's own.",
     )
     prefill_chunk_tokens: int = Field(
-        512, ge=16, description="Most prompt tokens one pass takes from one request."
+        512, ge=16, description="Most prompt tokens in one pass, all newcomers together."
     )
     threads: int = Field(0, ge=0, description="CPU threads of the engine; 0: torch's default.")
 

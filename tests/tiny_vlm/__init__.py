@@ -1,0 +1,1 @@
+"""Tests of the small checkpoint, its data generator and the suites made by it."""

@@ -1,0 +1,12 @@
+"""Keeps torch to one thread; nothing here is heavy."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -78,7 +78,9 @@ class LimitSettings(_Section):
     default_max_tokens: int = Field(256, ge=1, description="When `max_tokens` is not given.")
     max_output_tokens: int = Field(1024, ge=1, description="Largest `max_tokens` accepted.")
     max_text_bytes: int = Field(
-        1_000_000, ge=1, description="Most UTF-8 bytes of `text_input` or `messages`."
+        1_000_000,
+        ge=1,
+        description="Most UTF-8 bytes of `text_input` or `messages`; inline data URIs count as images.",
     )
     max_images: int = Field(8, ge=0, description="Most images of one request.")
     max_image_bytes: int = Field(

@@ -80,7 +80,7 @@ class LimitSettings(_Section):
     max_text_bytes: int = Field(
         1_000_000,
         ge=1,
-        description="Most UTF-8 bytes of `text_input` or `messages`; inline data URIs count as images.",
+        description="Most UTF-8 bytes of `text_input` or `messages`, data URIs left out.",
     )
     max_images: int = Field(8, ge=0, description="Most images of one request.")
     max_image_bytes: int = Field(

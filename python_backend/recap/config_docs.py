@@ -20,8 +20,9 @@ _HEAD = f"""# Configuration
 
 <!-- Made by `python -m recap.config_docs > docs/configuration.md`; a test holds it current. -->
 
-Every setting has a default. A YAML file named by `{CONFIG_VARIABLE}` changes them, and an environment
-variable `{PREFIX}<SECTION>__<FIELD>` beats the file (nested sections add one more `__`):
+Every setting has a default. A YAML file named by `{CONFIG_VARIABLE}` changes them, and an
+environment variable `{PREFIX}<SECTION>__<FIELD>` beats the file (nested sections add another
+`__`):
 
 ```yaml
 # recap.yaml
@@ -32,7 +33,8 @@ drafter:
 ```
 
 ```sh
-{CONFIG_VARIABLE}=recap.yaml {PREFIX}ENGINE__SLOTS=8 tritonserver --model-repository=model_repository
+export {CONFIG_VARIABLE}=recap.yaml {PREFIX}ENGINE__SLOTS=8
+tritonserver --model-repository=model_repository
 ```
 
 `scripts/serve.py` takes the same file as `--config` and single values as `--set drafter.nodes=31`.

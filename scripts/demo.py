@@ -32,7 +32,8 @@ def _ask(url: str, image: Path, prompt: str) -> None:
             elapsed = time.perf_counter() - begun
             print(f"\n\nfinish reason: {piece.finish_reason}, {elapsed:.2f} s")
             for name, value in piece.statistics.items():
-                print(f"  {name}: {value:.3f}" if isinstance(value, float) else f"  {name}: {value}")
+                shown = f"{value:.3f}" if isinstance(value, float) else value
+                print(f"  {name}: {shown}")
             steps = piece.statistics["num_decode_steps"]
             tokens = piece.statistics["num_output_tokens"]
             if steps:

@@ -1,0 +1,25 @@
+"""Triton entry point of `recap_decoder`; all of it lives in `recap.serving.decoder`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from recap.serving.decoder import DecoderService
+
+
+class TritonPythonModel:
+    """Called by Triton's Python backend."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Loads the service; a bad setting fails the load with one line."""
+        self._service = DecoderService.load(pb_utils, args)
+
+    def execute(self, requests: list[Any]) -> None:
+        """Hands the requests over; responses follow from the scheduler's thread."""
+        self._service.execute(requests)
+
+    def finalize(self) -> None:
+        """Ends in bounded time. Triton skips this in many shutdowns: nothing may depend on it."""
+        self._service.close()

@@ -1,0 +1,23 @@
+"""`vision_encoder` as in the product, over a stand-in of the model; see tests/server/echo.py."""
+
+import os
+import sys
+
+import triton_python_backend_utils as pb_utils
+
+# The stub ignores PYTHONPATH; the fixture says where the tests are.
+sys.path.append(os.environ["PROJECT_ROOT"])
+
+from recap.serving.vision import VisionService
+from tests.serving.fakes import Encoder
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self._service = VisionService(pb_utils, Encoder())
+
+    def execute(self, requests):
+        return self._service.execute(requests)
+
+    def finalize(self):
+        self._service.close()

@@ -52,6 +52,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--device", default="auto")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="engine.threads (0: torch's default)"
+    )
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--plot", type=Path, help="write the picture here")
     return parser.parse_args(argv)
@@ -66,9 +69,8 @@ def main(argv: list[str] | None = None) -> int:
             args.methods.split(","), [int(n) for n in args.nodes.split(",")], overrides
         )
         model = {"checkpoint": args.checkpoint} if args.checkpoint else {}
-        settings = load_settings(
-            ROOT, model=model, engine={"dtype": args.dtype, "device": args.device}
-        )
+        engine = {"dtype": args.dtype, "device": args.device, "threads": args.threads}
+        settings = load_settings(ROOT, model=model, engine=engine)
         samples = load_suite(args.suite, per_family=args.per_family)
     except (SettingsError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -87,6 +89,7 @@ def main(argv: list[str] | None = None) -> int:
             "samples": len(samples),
             "max_tokens": args.max_tokens,
             "dtype": args.dtype,
+            "threads": args.threads,
             "memory": "cold",
             "python": platform.python_version(),
             "torch": version("torch"),

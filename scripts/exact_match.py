@@ -37,10 +37,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--nodes", default="15", help="comma-separated node counts")
     parser.add_argument("--at-once", type=int, default=4, help="requests interleaved")
     parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument(
+        "--threads", type=int, default=0, help="engine.threads (0: torch's default)"
+    )
     parser.add_argument("--json", type=Path, help="write the verdicts here")
     args = parser.parse_args(argv)
     model = {"checkpoint": args.checkpoint} if args.checkpoint else {}
-    settings = load_settings(ROOT, model=model, engine={"dtype": "float32", "device": "cpu"})
+    engine = {"dtype": "float32", "device": "cpu", "threads": args.threads}
+    settings = load_settings(ROOT, model=model, engine=engine)
     arms = make_arms(args.methods.split(","), [int(n) for n in args.nodes.split(",")])
     samples = load_suite(args.suite, per_family=args.per_family)
     bench = Bench(settings, arms, args.max_tokens)

@@ -108,6 +108,12 @@ class RecapSettings(_Section):
     )
     suffix: bool = Field(True, description="Let repeats of the request's own text join the tree.")
     persistent: bool = Field(True, description="Keep the one-token memory across requests.")
+    persistent_window: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="Passes over which the one-token memory averages; 1: the newest alone.",
+    )
     recycle_rejected: bool = Field(
         True, description="Write predictions of rejected nodes too, not only of accepted ones."
     )
@@ -116,6 +122,7 @@ class RecapSettings(_Section):
     )
     max_depth: int = Field(10, ge=1, le=32, description="Deepest draft.")
     top_k: int = Field(8, ge=1, le=32, description="Predictions kept per memory entry.")
+    branch: int = Field(16, ge=1, le=64, description="Most fused candidates below one node.")
     contextual_entries: int = Field(
         65_536, ge=64, description="Entries of one request's memory, all key lengths together."
     )

@@ -7,6 +7,7 @@ different text, and it refuses calls that break the contract.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Sequence as Seq
 
 import numpy as np
@@ -244,19 +245,25 @@ class RecordingSink:
         self.chunks: list[Chunk] = []
         self.error: Exception | None = None
         self.ends = 0
+        self.ended = threading.Event()
         self.on_chunk = on_chunk
 
     def emit(self, chunk: Chunk) -> None:
         assert self.ends == 0, "output after the end"
         self.chunks.append(chunk)
-        self.ends += bool(chunk.finish_reason)
+        if chunk.finish_reason:
+            self._end()
         if self.on_chunk is not None:
             self.on_chunk(chunk)
 
     def fail(self, error: Exception) -> None:
         assert self.ends == 0, "failure after the end"
-        self.ends += 1
         self.error = error
+        self._end()
+
+    def _end(self) -> None:
+        self.ends += 1
+        self.ended.set()
 
     @property
     def ids(self) -> list[int]:

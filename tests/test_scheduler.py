@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -248,6 +249,108 @@ def test_a_failed_step_fails_its_requests_and_the_next_one_works() -> None:
     scheduler.submit(ask([1, 2, 3], 20), after)
     run(scheduler)
     assert after.ids == plain_decode([1, 2, 3], 20)
+
+
+def test_features_of_a_wrong_width_are_refused_at_the_door() -> None:
+    """Inside a pass they would end every request of it."""
+    engine = ToyEngine()
+    engine.capabilities = replace(engine.capabilities, feature_width=2)
+    scheduler = make(engine)
+    for shape in ((1, 3), (1, 1), (1,), (1, 2, 1)):
+        request = ask([IMAGE], 5, features=np.zeros(shape), image_layout=np.array([[1]]))
+        with pytest.raises(InvalidRequestError) as caught:
+            scheduler.submit(request, RecordingSink())
+        assert caught.value.field == "image_features"
+    assert_clean(scheduler)
+
+
+def test_an_error_inside_a_pass_is_no_client_error() -> None:
+    engine = ToyEngine()
+    scheduler, sink = make(engine), RecordingSink()
+    scheduler.submit(ask([1, 2], 20), sink)
+    engine.fail_next = InvalidRequestError("image", "another request's fault")
+    run(scheduler)
+    assert isinstance(sink.error, EngineError)
+
+
+class BrokenEngine(ToyEngine):
+    """One whose named calls fail, as all calls of a device do once it has broken."""
+
+    def __init__(self, *broken: str) -> None:
+        super().__init__(slots=2)
+        self.broken = broken
+
+    def submit(self, work):
+        assert "submit" not in self.broken
+        return super().submit(work)
+
+    def allocate(self, n_tokens: int) -> int:
+        assert "allocate" not in self.broken
+        return super().allocate(n_tokens)
+
+    def release(self, slot: int) -> None:
+        assert "release" not in self.broken
+        super().release(slot)
+
+    def commit(self, slot: int, rows) -> None:
+        assert "commit" not in self.broken
+        super().commit(slot, rows)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [("allocate",), ("submit",), ("commit",), ("release",), ("submit", "release")],
+)
+def test_every_request_ends_once_whatever_the_engine_does(broken) -> None:
+    """Also those that come later, and those that wait for slots which never come free."""
+    scheduler = make(BrokenEngine(*broken), limits=LimitSettings(max_waiting=64))
+    scheduler.start()
+    sinks = []
+    for _ in range(2):
+        for _ in range(5):
+            sinks.append(RecordingSink())
+            scheduler.submit(ask([1, 2, 3], 20), sinks[-1])
+        assert all(sink.ended.wait(30) for sink in sinks)
+    scheduler.close()
+    assert all(sink.ends == 1 for sink in sinks)
+    assert scheduler.running == scheduler.waiting == 0
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 20])
+def test_close_that_loses_patience_leaves_the_step_its_slots_and_tells_one_end(max_tokens) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    class SlowEngine(ToyEngine):
+        def submit(self, work):
+            handle = super().submit(work)
+            if len(self.passes) == min(max_tokens, 2):
+                entered.set()
+                assert go_on.wait(30)
+            return handle
+
+    engine, told = SlowEngine(), []
+    scheduler = make(engine, nodes=0)
+    sink = RecordingSink(lambda chunk: told.append(chunk.finish_reason))
+    scheduler.start()
+    scheduler.submit(ask([1, 2], max_tokens), sink)
+    assert entered.wait(30)
+    scheduler.close(timeout_s=0.0)
+    assert isinstance(sink.error, CapacityError)
+    assert engine.cache, "the slot was taken from a step that uses it"
+    heard = list(told)
+    go_on.set()
+    thread = scheduler._thread
+    assert thread is not None
+    thread.join(30)
+    assert not thread.is_alive() and told == heard and sink.ends == 1
+
+
+def test_a_request_that_never_ran_has_no_mat() -> None:
+    scheduler, sink = make(), RecordingSink()
+    scheduler.cancel(scheduler.submit(ask([1, 2], 20), sink))
+    run(scheduler)
+    assert sink.last.finish_reason == "cancelled"
+    assert sink.last.stats.mean_accepted_tokens == 0
 
 
 def test_a_broken_receiver_ends_its_request_only() -> None:

@@ -1,5 +1,6 @@
 """The suffix index against brute force."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -78,3 +79,36 @@ def test_a_run_of_separators_takes_one_state():
     index.extend([1, 2] + [-1] * 1000 + [1, 2])
     assert index.match().length == 2
     assert len(index._next) < 10
+
+
+class _CountingLinks(list):
+    """A list that counts how often it is read."""
+
+    reads = 0
+
+    def __getitem__(self, place):
+        self.reads += 1
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize("pattern", [[5], [5, 6], [5, 6, 7, 5, 5]])
+def test_a_looping_text_makes_no_step_slower_than_the_one_before(pattern):
+    """A match in a token repeated n times has n shorter ones below it."""
+    costs = []
+    for repeats in (300, 3000):
+        index = SuffixIndex()
+        index.extend(pattern * repeats)
+        index._link = links = _CountingLinks(index._link)
+        match = index.match()
+        assert match.length > 200
+        assert index.continuations(match, 3)[0].token == pattern[0]
+        assert index.advance(match, pattern[0]).length == match.length + 1
+        assert index.advance(match, 99) == NO_MATCH
+        costs.append(links.reads)
+    assert costs[0] == costs[1] <= 4 * SuffixIndex.HOPS
+
+
+def test_advance_falls_back_to_the_token_alone():
+    index = SuffixIndex()
+    index.extend([8, *[5] * 500])
+    assert index.advance(index.match(), 8).length == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from recap.budget import FixedBudget
 from recap.config import DrafterSettings, Settings
 from recap.drafters import make_drafter
+from recap.drafters.templates import RANKS
 from recap.engines.torch_engine import TorchEngine
 from recap.errors import SettingsError
 from recap.models.processor import load_tokenizer
@@ -27,16 +28,26 @@ def build_scheduler(settings: Settings) -> Scheduler:
     return join(settings, build_engine(settings))
 
 
-def build_engine(settings: Settings) -> TorchEngine:
+def build_engine(settings: Settings, top_k: int | None = None) -> TorchEngine:
     """Loads the text model into an engine.
+
+    Args:
+        settings: From `config.load_settings`.
+        top_k: Predictions per position; None: as many as the drafter of `settings` stores.
 
     Raises:
         SettingsError: The checkpoint is missing, damaged or of an unsupported family.
     """
     assert settings.model.checkpoint is not None, "load_settings sets the checkpoint"
-    return TorchEngine(
-        settings.model.checkpoint, settings.engine, top_k=settings.drafter.recap.top_k
-    )
+    top_k = stored_top_k(settings.drafter) if top_k is None else top_k
+    return TorchEngine(settings.model.checkpoint, settings.engine, top_k=top_k)
+
+
+def stored_top_k(drafter: DrafterSettings) -> int:
+    """Predictions per position that the method makes use of; one is what decoding itself needs."""
+    if drafter.method == "recap":
+        return drafter.recap.top_k
+    return RANKS if drafter.method == "token_recycling" else 1
 
 
 def join(settings: Settings, engine: TorchEngine) -> Scheduler:
@@ -47,6 +58,9 @@ def join(settings: Settings, engine: TorchEngine) -> Scheduler:
     """
     assert settings.model.checkpoint is not None, "load_settings sets the checkpoint"
     drafter, can = settings.drafter, engine.capabilities
+    if drafter.nodes == 0:
+        # Nothing would ever be proposed from what the method learns: do not make it learn.
+        drafter = drafter.model_copy(update={"method": "autoregressive"})
     if drafter.nodes > can.max_nodes:
         raise SettingsError(
             f"drafter.nodes: the engine verifies at most {can.max_nodes}, got {drafter.nodes}"

@@ -107,7 +107,10 @@ class RecapSettings(_Section):
         True, description="Fill the request's memories from the prefill's own predictions."
     )
     suffix: bool = Field(True, description="Let repeats of the request's own text join the tree.")
-    persistent: bool = Field(True, description="Keep the one-token memory across requests.")
+    persistent: bool = Field(
+        True,
+        description="Keep the one-token memory across requests; of no effect without key length 1.",
+    )
     persistent_window: int = Field(
         8,
         ge=1,
@@ -124,7 +127,10 @@ class RecapSettings(_Section):
     top_k: int = Field(8, ge=1, le=32, description="Predictions kept per memory entry.")
     branch: int = Field(16, ge=1, le=64, description="Most fused candidates below one node.")
     contextual_entries: int = Field(
-        65_536, ge=64, description="Entries of one request's memory, all key lengths together."
+        65_536,
+        ge=64,
+        le=1 << 20,
+        description="Entries of one request's memory, all key lengths together.",
     )
 
 
@@ -153,7 +159,9 @@ class DrafterSettings(_Section):
     method: Literal["recap", "token_recycling", "prompt_lookup", "autoregressive"] = Field(
         "recap", description="`autoregressive` is plain decoding."
     )
-    nodes: int = Field(15, ge=0, le=255, description="Most drafts per request and step.")
+    nodes: int = Field(
+        15, ge=0, le=255, description="Most drafts per request and step; 0 is plain decoding."
+    )
     recap: RecapSettings = Field(default_factory=RecapSettings)
     token_recycling: TokenRecyclingSettings = Field(default_factory=TokenRecyclingSettings)
     prompt_lookup: PromptLookupSettings = Field(default_factory=PromptLookupSettings)

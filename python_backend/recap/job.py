@@ -32,6 +32,7 @@ class Job:
         seed_rows: Predictions of the prefill so far.
         unsent: Emitted ids whose text is still held back.
         cancelled: Set from any thread; acted on before the next step.
+        ended: Whether its sink has been told the end, or is being told now.
     """
 
     request: GenerationRequest
@@ -45,6 +46,7 @@ class Job:
     seed_rows: list[Predictions] = field(default_factory=list)
     unsent: list[NDArray[np.int32]] = field(default_factory=list)
     cancelled: bool = False
+    ended: bool = False
 
     @property
     def key(self) -> int:
@@ -94,15 +96,24 @@ def open_job(
     if ids.min() < 0 or ids.max() >= vocab:
         raise InvalidRequestError("input_ids", f"every id must be in [0, {vocab})")
     layout = engine.layout(ids, request.image_layout)
-    placeholders = int(layout.is_image.sum())
-    rows = 0 if request.features is None else len(request.features)
+    _check_features(request, int(layout.is_image.sum()), engine.capabilities.feature_width)
+    sequence = Sequence.start(key, ids, max_tokens)
+    sequence.position_delta = layout.position_delta
+    return Job(request, sink, layout, sequence, IncrementalDetokenizer(vocabulary.decode))
+
+
+def _check_features(request: GenerationRequest, placeholders: int, width: int | None) -> None:
+    """Here and not in the engine's pass, where an error would end all requests of the pass."""
+    features = request.features
+    rows = 0 if features is None else len(features)
     if placeholders != rows:
         raise InvalidRequestError(
             "image_features", f"the prompt has {placeholders} image positions, got {rows} rows"
         )
-    sequence = Sequence.start(key, ids, max_tokens)
-    sequence.position_delta = layout.position_delta
-    return Job(request, sink, layout, sequence, IncrementalDetokenizer(vocabulary.decode))
+    if features is not None and width is not None and features.shape != (rows, width):
+        raise InvalidRequestError(
+            "image_features", f"must be of width {width}, got shape {list(features.shape)}"
+        )
 
 
 def _check_lengths(

@@ -61,7 +61,9 @@ class GenerationStats:
     @property
     def mean_accepted_tokens(self) -> float:
         """MAT: tokens emitted per verify pass, bonus tokens included; 0 without passes."""
-        return (self.num_output_tokens - 1) / max(self.num_decode_steps, 1)
+        if not self.num_decode_steps:
+            return 0.0
+        return (self.num_output_tokens - 1) / self.num_decode_steps
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Chunk:
 class Sink(Protocol):
     """Where a request's output goes: chunks, then exactly one last chunk or one failure.
 
-    Called on the scheduler's thread. An exception raised here ends this request and no other.
+    Called on the scheduler's thread, and by its `close` for what is open then. An exception raised
+    here ends this request and no other.
     """
 
     def emit(self, chunk: Chunk) -> None:

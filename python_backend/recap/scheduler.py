@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -161,14 +162,17 @@ class Scheduler:
         with self._wake:
             self._closing = True
             self._wake.notify_all()
+        stuck = False
         if self._thread is not None:
             self._thread.join(timeout_s)
-            if self._thread.is_alive():
+            stuck = self._thread.is_alive()
+            if stuck:
                 _log.error("the scheduler's step did not end within %.1f s", timeout_s)
         with self._wake:
             jobs = self._open()
         for job in jobs:
-            self._end(job, CapacityError("the server is shutting down"))
+            # Engine and drafter belong to the thread that is still in them.
+            self._end(job, CapacityError("the server is shutting down"), free=not stuck)
 
     # Called on the stepping thread only.
 
@@ -178,19 +182,20 @@ class Scheduler:
         Returns:
             False when there was nothing to do.
         """
-        self._drop_cancelled()
-        self._admit()
-        if not self._active:
-            return False
         begun = time.perf_counter()
         try:
+            self._drop_cancelled()
+            self._admit()
+            if not self._active:
+                return False
             self._run_pass()
         except Exception as error:
             # What the engine holds is unknown for every slot of the pass: none may go on.
             _log.exception("a step failed; its %d requests end", len(self._active))
-            known = isinstance(error, RecapError)
+            # The door has checked what clients send: no other error is one request's own.
+            known = isinstance(error, (EngineError, CapacityError))
             reason = error if known else EngineError("a decode step failed")
-            for job in list(self._active):
+            for job in [each for each in self._open() if each.cancelled or each in self._active]:
                 self._end(job, reason)
         self.times.total_s += time.perf_counter() - begun
         self.times.steps += 1
@@ -216,15 +221,22 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Moves waiting requests, first come first served, into slots while there are any."""
-        while self._waiting:
+        while True:
             with self._wake:
+                if not self._waiting:
+                    return
                 job = self._waiting[0]
                 try:
                     job.sequence.slot = self.engine.allocate(len(job.sequence.buffer))
-                except CapacityError:
-                    return
-                except RecapError as error:
+                except CapacityError as error:
+                    if self._active:
+                        return
+                    # Nothing runs whose end could make room: waiting on would be for good.
                     self._end(job, error)
+                except Exception as error:
+                    _log.exception("request %r: no slot", job.request.request_id)
+                    known = isinstance(error, RecapError)
+                    self._end(job, error if known else EngineError("no slot could be reserved"))
                 else:
                     self._waiting.popleft()
                     self._active.append(job)
@@ -316,6 +328,8 @@ class Scheduler:
             # Half a character so far: the ids ride with the text that completes it.
             job.unsent.append(tokens)
             return
+        if job.ended:  # `close` lost patience with this step
+            return
         try:
             job.sink.emit(Chunk(text, job.take_unsent(tokens)))
         except Exception:
@@ -326,28 +340,47 @@ class Scheduler:
         """Emits the last tokens with the statistics and lets the request go."""
         job.sequence.append(tokens)
         text = job.detokenizer.push(tokens.tolist()) + job.detokenizer.flush()
-        # Released first: a receiver that hears of the end may count on the slot being free.
-        self._release(job)
-        try:
-            job.sink.emit(Chunk(text, job.take_unsent(tokens), reason, job.stats))
-        except Exception:
-            _log.exception("request %r: its receiver broke", job.request.request_id)
+        last = Chunk(text, job.take_unsent(tokens), reason, job.stats)
+        self._let_go(job, lambda: job.sink.emit(last))
 
-    def _end(self, job: Job, error: Exception) -> None:
+    def _end(self, job: Job, error: Exception, *, free: bool = True) -> None:
         """Lets a request go that cannot go on."""
-        self._release(job)
-        try:
-            job.sink.fail(error)
-        except Exception:
-            _log.exception("request %r: its receiver broke", job.request.request_id)
+        self._let_go(job, lambda: job.sink.fail(error), free=free)
 
-    def _release(self, job: Job) -> None:
+    def _let_go(self, job: Job, tell: Callable[[], None], *, free: bool = True) -> None:
+        """Ends a request: off the lists, its slot and memories freed, then its receiver told.
+
+        Freed first: a receiver that hears of the end may count on the slot being free. Whatever
+        breaks on the way, the request is gone and the others go on.
+
+        Args:
+            job: One that has ended already is only freed: its receiver hears one end.
+            tell: Tells the receiver.
+            free: False leaves slot and memories alone.
+        """
         with self._wake:
+            first, job.ended = not job.ended, True
             if job in self._active:
                 self._active.remove(job)
             elif job in self._waiting:
                 self._waiting.remove(job)
-        self.drafter.end(job.sequence)
-        if job.sequence.slot >= 0:
-            self.engine.release(job.sequence.slot)
-            job.sequence.slot = -1
+        if free:
+            self._free(job)
+        if first:
+            try:
+                tell()
+            except Exception:
+                _log.exception("request %r: its receiver broke", job.request.request_id)
+
+    def _free(self, job: Job) -> None:
+        """Frees memories and slot; one that breaks keeps neither the other nor the caller."""
+        slot, job.sequence.slot = job.sequence.slot, -1
+        try:
+            self.drafter.end(job.sequence)
+        except Exception:
+            _log.exception("request %r: its memories were not freed", job.request.request_id)
+        try:
+            if slot >= 0:
+                self.engine.release(slot)
+        except Exception:
+            _log.exception("request %r: its slot was not freed", job.request.request_id)

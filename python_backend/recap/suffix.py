@@ -1,8 +1,9 @@
 """Repeats in a request's own text: what followed the last time these tokens stood here.
 
 A suffix automaton, grown token by token: the longest suffix that occurred before, whatever its
-length, is known at every moment, and stepping along a draft costs a dictionary lookup. Nothing
-here knows about probabilities; the drafter does.
+length, is known at every moment, and stepping along a draft costs a dictionary lookup. The inside
+is lists and dictionaries: as flat arrays with a hash table of transitions, uncompiled, it took five
+times as long per token. Nothing here knows about probabilities; the drafter does.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class SuffixIndex:
     """Suffix links refreshed per token. Bounds the cost on degenerate repeats, where only the order
     of candidates at very short matches would be stale."""
 
+    HOPS = 64
+    """Suffix links followed by one `advance` or `continuations`. In ordinary text a match has a
+    handful of them, in a token repeated n times it has n: a looping answer would make every step
+    slower than the one before, for continuations that nobody needs."""
+
     WIDEST = 16
     """Continuations of one state that are compared by recency: those that appeared last. Common
     tokens have hundreds."""
@@ -79,21 +85,28 @@ class SuffixIndex:
         return Match(state, self._longest[state]) if state > 0 else NO_MATCH
 
     def advance(self, match: Match, token: int) -> Match:
-        """The longest match after one more token that is not in the text itself."""
+        """The longest match after one more token that is not in the text itself.
+
+        Beyond `HOPS` shorter suffixes it is the token alone.
+        """
         state, length = match
-        while token not in self._next[state]:
+        for _ in range(self.HOPS):
+            if token in self._next[state]:
+                return Match(self._next[state][token], length + 1)
             state = self._link[state]
             if state < 0:
                 return NO_MATCH
             length = self._longest[state]
-        return Match(self._next[state][token], length + 1)
+        return Match(self._next[0][token], 1) if token in self._next[0] else NO_MATCH
 
     def continuations(self, match: Match, limit: int) -> list[Continuation]:
         """Up to `limit` distinct tokens that followed: longest match first, then the newest."""
         found: list[Continuation] = []
         seen: set[int] = set()
         state, length = match
-        while state > 0:
+        for _ in range(self.HOPS):
+            if state <= 0:
+                break
             following = self._next[state]
             for token in self._newest_first(following):
                 if token < 0 or token in seen:

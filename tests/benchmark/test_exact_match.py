@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from recap.benchmark import exact
 from recap.benchmark.arms import make_arms
 from recap.benchmark.protocol import Bench
 from recap.config import load_settings
+from recap.errors import EngineError
 from recap.models.reference import ReferenceModel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +43,33 @@ def test_ids_equal_generate_alone_and_interleaved(bench, reference) -> None:
         assert not verdict.wrong, verdict
         # Near-ties are possible in float32, but rare: at most one in 100,000 tokens is published.
         assert verdict.ties <= 1, verdict
+
+
+def test_the_reference_is_plain_greedy_whatever_the_checkpoint_ships(
+    bench, reference, tmp_path
+) -> None:
+    """`generate(do_sample=False)` applies the penalties of generation_config.json."""
+    checkpoint = shutil.copytree(bench.checkpoint, tmp_path / "checkpoint")
+    path = checkpoint / "generation_config.json"
+    shipped = json.loads(path.read_text()) | {"repetition_penalty": 3.0}
+    path.write_text(json.dumps(shipped))
+    prompt = bench.prepare(load_suite("mini", per_family=1)[0])
+    inputs = (prompt.input_ids, prompt.pixel_values, prompt.image_layout, 32)
+    plain = reference.generate(*inputs)
+    np.testing.assert_array_equal(ReferenceModel(checkpoint).generate(*inputs), plain)
+
+
+def test_a_failed_request_is_told_by_its_own_error(bench, monkeypatch) -> None:
+    def broken(work) -> None:
+        raise EngineError("the device is gone")
+
+    sample, arm = load_suite("mini", per_family=1)[0], bench.arms[1]
+    prompt = bench.prepare(sample)
+    monkeypatch.setattr(bench.engine, "submit", broken)
+    with pytest.raises(EngineError, match="the device is gone"):
+        bench.run_one(sample, prompt, arm)
+    with pytest.raises(EngineError, match="the device is gone"):
+        bench.run_together([prompt, prompt], arm, 2)
 
 
 def test_the_check_notices_a_wrong_id(bench, reference) -> None:

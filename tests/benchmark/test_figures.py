@@ -55,6 +55,20 @@ def test_interval_holds_the_mean_and_shrinks_with_samples() -> None:
     assert many.low < 2 < many.high
 
 
+def test_no_decode_step_anywhere_is_no_error() -> None:
+    """One-token answers have nothing to compare but the whole time."""
+    arms = make_arms(["recap"], [8])
+    runs = [_run(arm.label, "a", "x", 0, 1.0, ids=(1,)) for arm in arms]
+    for each in summarise(arms, runs):
+        assert np.isnan([each.mat, each.decode_speedup.mean, each.decode_speedup.low]).all()
+        assert each.speedup.mean == 1.0
+
+
+def test_an_arm_asked_for_twice_is_one_arm() -> None:
+    arms = make_arms(["recap", "prompt_lookup", "recap", "prompt_lookup"], [7, 7])
+    assert [arm.method for arm in arms] == ["autoregressive", "recap", "prompt_lookup"]
+
+
 def test_arms_cover_the_published_template_and_every_node_count() -> None:
     arms = make_arms(["ar", "prompt_lookup", "token_recycling", "recap"], [7, 63])
     assert arms[0] is PLAIN and sum(arm.method == "autoregressive" for arm in arms) == 1

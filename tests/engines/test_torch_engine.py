@@ -199,6 +199,12 @@ def test_limits_come_from_settings_and_checkpoint() -> None:
     assert TorchEngine(CHECKPOINT, settings).capabilities.max_sequence_tokens == 2048
 
 
+@pytest.mark.parametrize("device", ["cuda:99", *([] if torch.cuda.is_available() else ["cuda"])])
+def test_a_device_that_is_not_there_is_one_clear_error(device: str) -> None:
+    with pytest.raises(SettingsError, match=r"engine\.device: cuda.* CUDA devices"):
+        TorchEngine(CHECKPOINT, SETTINGS.model_copy(update={"device": device}))
+
+
 def test_broken_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((CHECKPOINT / "config.json").read_text())
     with pytest.raises(SettingsError, match="cannot be loaded"):

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recap.errors import InvalidRequestError, SettingsError
 from recap.models import adapter_for
@@ -88,6 +90,42 @@ def test_placeholders_must_fit(
         adapter.layout(prompt(held), np.array(grids, np.int64).reshape(-1, 3))
 
 
+@given(
+    grids=st.lists(
+        st.lists(st.sampled_from([-2, 0, 1, 2, 3, 4, 6, 2**31, 2**62]), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    ).filter(lambda grids: len({len(grid) for grid in grids}) == 1),
+    held=st.integers(0, 12),
+)
+def test_any_grid_is_laid_out_or_refused(
+    adapter: Qwen2_5_VLAdapter, grids: list[list[int]], held: int
+) -> None:
+    """Callers of one step of the pipeline may send what no image processor makes."""
+    images = np.array(grids, np.int64)
+    ids = np.array([20, *[PAD] * held, 50], np.int32)
+    try:
+        layout = adapter.layout(ids, images)
+    except InvalidRequestError:
+        return
+    assert layout.is_image.sum() == held == (images.prod(1) // 4).sum()
+    assert (images >= 1).all() and not (images[:, 1:] % 2).any()
+    assert layout.positions.min() == 0
+
+
+def test_pixels_must_fit_the_grids(adapter: Qwen2_5_VLAdapter) -> None:
+    adapter.check_pixels(np.zeros((4, 1176), np.float32), np.array([[1, 2, 2]]))
+    adapter.check_pixels(np.zeros((0, 1176), np.float32), np.zeros((0, 3), np.int64))
+    for shape, grid in (
+        ((4, 7), [1, 2, 2]),
+        ((3, 1176), [1, 2, 2]),
+        ((12, 1176), [1, 3, 4]),
+        ((4, 1176), [1, -2, -2]),
+    ):
+        with pytest.raises(InvalidRequestError, match="^image: "):
+            adapter.check_pixels(np.zeros(shape, np.float32), np.array([grid]))
+
+
 def test_image_must_not_be_torn_apart(adapter: Qwen2_5_VLAdapter) -> None:
     ids = np.array([PAD, 20, PAD, PAD, PAD], np.int32)
     with pytest.raises(InvalidRequestError, match="adjacent"):
@@ -117,6 +155,8 @@ def test_end_token_that_pads_may_be_drafted(tmp_path: Path) -> None:
     adapter = adapter_for(tmp_path)
     assert adapter.eos_ids == (2034, 2035)
     assert 2035 not in adapter.forbidden_ids
+    (tmp_path / "generation_config.json").unlink()
+    assert adapter_for(tmp_path).eos_ids == (2034,)
 
 
 def test_flat_config_of_older_checkpoints(tmp_path: Path) -> None:

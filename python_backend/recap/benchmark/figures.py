@@ -121,7 +121,12 @@ def _summarise(arm: Arm, runs: Sequence[Run], plain: dict[str, Run]) -> ArmFigur
 
 
 def ratio(values: NDArray[np.floating], seed: int = 0) -> Ratio:
-    """Mean, median and percentile-bootstrap interval of the mean of float [n] values."""
+    """Mean, median and percentile-bootstrap interval of the mean of float [n] values.
+
+    All are nan where there are none.
+    """
+    if not len(values):
+        return Ratio(*[float("nan")] * 4)
     rng = np.random.default_rng(seed)
     picks = rng.integers(0, len(values), (BOOTSTRAP_ROUNDS, len(values)))
     low, high = np.percentile(values[picks].mean(1), [2.5, 97.5])

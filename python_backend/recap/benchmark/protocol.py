@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from recap.assembly import build_engine, join
+from recap.assembly import build_engine, join, stored_top_k
 from recap.benchmark.arms import Arm
 from recap.config import Settings
 from recap.engines.vision import VisionEncoder
@@ -46,7 +46,7 @@ class Run:
         stats: The scheduler's figures.
         total_s: Vision tower, prefill and decoding.
         decode_s: From the first token on.
-        draft_s: Part of `decode_s` in the drafter.
+        draft_s: Part of `decode_s` in the drafter; seeding belongs to the prefill.
         verify_s: Part of `total_s` in the text model's passes.
     """
 
@@ -66,18 +66,25 @@ class Collector:
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
+        self.error: Exception | None = None
 
     def emit(self, chunk: Chunk) -> None:
         """Keeps a chunk."""
         self.chunks.append(chunk)
 
     def fail(self, error: Exception) -> None:
-        """A benchmark has no failed requests."""
-        raise error
+        """Keeps the reason; the scheduler would swallow what is raised here."""
+        self.error = error
 
     @property
     def ids(self) -> NDArray[np.int32]:
-        """int32 [m], ids so far."""
+        """int32 [m], ids so far.
+
+        Raises:
+            Exception: Why the request failed, if it did.
+        """
+        if self.error is not None:
+            raise self.error
         return np.concatenate([chunk.tokens for chunk in self.chunks])
 
     @property
@@ -102,7 +109,7 @@ class Bench:
         self.max_tokens = max_tokens
         self.processor = load_processor(self.checkpoint, settings.limits)
         self.vision = VisionEncoder(self.checkpoint, settings.engine)
-        self.engine = build_engine(settings)
+        self.engine = build_engine(settings, max(stored_top_k(arm.drafter) for arm in self.arms))
         self.schedulers = {
             arm.label: join(settings.model_copy(update={"drafter": arm.drafter}), self.engine)
             for arm in arms
@@ -150,22 +157,22 @@ class Bench:
         """One arm on one sample, alone."""
         scheduler = self.schedulers[arm.label]
         sink, times = Collector(), scheduler.times
-        draft, verify = times.draft_s, times.verify_s
+        verify = times.verify_s
         begun = time.perf_counter()
         scheduler.submit(self.request(prompt), sink)
         for _ in range(-(-len(prompt.input_ids) // self.chunk_tokens)):
             scheduler.step()
-        first = time.perf_counter()
+        first, draft = time.perf_counter(), times.draft_s
         while scheduler.step():
             pass
         end = time.perf_counter()
-        stats = sink.chunks[-1].stats
+        ids, stats = sink.ids, sink.chunks[-1].stats
         assert stats is not None, "the last chunk carries the figures"
         return Run(
             sample=sample.id,
             family=sample.family,
             arm=arm.label,
-            ids=sink.ids,
+            ids=ids,
             stats=stats,
             total_s=end - begun,
             decode_s=end - first,

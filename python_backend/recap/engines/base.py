@@ -29,6 +29,7 @@ class Capabilities:
         slots: Sequences that may be held at once.
         max_nodes: Most drafts one tree may hold.
         vocab_size: Ids are below this.
+        feature_width: Width of an image feature row; None where any is taken.
     """
 
     mixed_passes: bool
@@ -38,6 +39,7 @@ class Capabilities:
     slots: int
     max_nodes: int
     vocab_size: int
+    feature_width: int | None = None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from recap.engines.base import (
     TreeVerification,
 )
 from recap.engines.kv_cache import SlotKVCache
-from recap.errors import CapacityError, InvalidRequestError
+from recap.errors import CapacityError, InvalidRequestError, SettingsError
 from recap.models import adapter_for
 from recap.models.loading import DecoderParts, decode_layers
 from recap.predictions import Predictions
@@ -47,10 +47,18 @@ class _Slot:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device a setting names; ``auto`` is CUDA when there is one."""
+    """The device a setting names; ``auto`` is CUDA when there is one.
+
+    Raises:
+        SettingsError: There is no such device.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    device = torch.device(name)
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= found:
+        raise SettingsError(f"engine.device: {name} asked for, torch sees {found} CUDA devices")
+    return device
 
 
 class TorchEngine:
@@ -83,6 +91,7 @@ class TorchEngine:
             slots=settings.slots,
             max_nodes=max_nodes,
             vocab_size=self.adapter.vocab_size,
+            feature_width=self.adapter.hidden_size,
         )
         self.top_k = min(top_k, self.adapter.vocab_size)
         self._cache = SlotKVCache(

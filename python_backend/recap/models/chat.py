@@ -4,7 +4,7 @@ Client text is text: what a client writes is tokenized with every added token di
 typed ``<|im_end|>`` is a string of ordinary characters. For all other text the ids are what
 transformers gives for the whole rendered template, merges across the border between template and
 client text included. Needs neither weights nor an image processor; the decoder process uses it
-for `decode` and `eos_ids` alone.
+for `decode` alone.
 """
 
 from __future__ import annotations
@@ -21,22 +21,14 @@ import tokenizers
 import transformers
 
 from recap.errors import InvalidRequestError, SettingsError
+from recap.models.base import read_json
 from recap.models.messages import Turn
 
 
 class ChatTokenizer:
-    """Tokenizer and chat template of one checkpoint; made by `load_tokenizer`. Thread-safe.
+    """Tokenizer and chat template of one checkpoint; made by `load_tokenizer`. Thread-safe."""
 
-    Attributes:
-        eos_ids: Tokens that end a sequence.
-        vocab_size: Rows of the output layer; ids are below this.
-    """
-
-    def __init__(
-        self, tokenizer: Any, template: str, eos_ids: tuple[int, ...], vocab_size: int
-    ) -> None:
-        self.eos_ids = eos_ids
-        self.vocab_size = vocab_size
+    def __init__(self, tokenizer: Any, template: str) -> None:
         self._tokenizer = tokenizer
         self._template = template
         self._backend: tokenizers.Tokenizer = tokenizer.backend_tokenizer
@@ -172,36 +164,16 @@ def load_tokenizer(checkpoint: Path) -> ChatTokenizer:
     Raises:
         SettingsError: A file is missing or of a kind that cannot be used.
     """
-    config = read_json(checkpoint / "config.json")
+    read_json(checkpoint / "config.json")  # transformers' own complaint is a page long
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint, local_files_only=True)
     except Exception as error:  # what the library raises differs by version and file
         raise SettingsError(f"model.checkpoint: no usable tokenizer: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise SettingsError("model.checkpoint: needs a fast tokenizer (tokenizer.json)")
-    text_config = {**config, **config.get("text_config", {})}
-    if "vocab_size" not in text_config:
-        raise SettingsError("model.checkpoint: config.json has no vocab_size")
-    chat = ChatTokenizer(
-        tokenizer,
-        _template(checkpoint, tokenizer),
-        _eos_ids(checkpoint, text_config, tokenizer),
-        int(text_config["vocab_size"]),
-    )
+    chat = ChatTokenizer(tokenizer, _template(checkpoint, tokenizer))
     chat.check()
     return chat
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a checkpoint.
-
-    Raises:
-        SettingsError: There is none.
-    """
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"model.checkpoint: cannot read {path.name}: {error}") from None
 
 
 def _template(checkpoint: Path, tokenizer: Any) -> str:
@@ -213,17 +185,6 @@ def _template(checkpoint: Path, tokenizer: Any) -> str:
     if not isinstance(tokenizer.chat_template, str):
         raise SettingsError("model.checkpoint: has no chat template (chat_template.jinja)")
     return tokenizer.chat_template
-
-
-def _eos_ids(checkpoint: Path, config: dict[str, Any], tokenizer: Any) -> tuple[int, ...]:
-    """What ends a sequence: the generation config's ids, else the config's; and the tokenizer's."""
-    path = checkpoint / "generation_config.json"
-    ids = read_json(path).get("eos_token_id") if path.is_file() else None
-    if ids is None:
-        ids = config.get("eos_token_id")
-    ids = ids if isinstance(ids, list) else [ids]
-    unique = dict.fromkeys([*ids, tokenizer.eos_token_id])
-    return tuple(int(index) for index in unique if index is not None)
 
 
 def _pattern(added: Iterable[Any]) -> re.Pattern[str]:

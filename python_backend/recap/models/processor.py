@@ -19,7 +19,8 @@ from PIL import Image
 from recap.config import LimitSettings
 from recap.errors import InvalidRequestError, SettingsError
 from recap.images import decode_image, digest, to_rgb
-from recap.models.chat import ChatTokenizer, load_tokenizer, read_json
+from recap.models.base import read_json
+from recap.models.chat import ChatTokenizer, load_tokenizer
 from recap.models.messages import (
     ImageSource,
     check_text,
@@ -138,16 +139,6 @@ class Processor:
         self._chat = chat
         self._family = family
         self._limits = limits
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Tokens that end a sequence."""
-        return self._chat.eos_ids
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the output layer; ids are below this."""
-        return self._chat.vocab_size
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids: special tokens skipped, nothing tidied up."""

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from recap.models.loading import DecoderParts
 
 
+MOST_PATCHES = 1 << 20
+"""Of one side of an image; products of three stay far from the end of 64 bits."""
+
+
 class Qwen2_5_VLAdapter(ModelAdapter):  # noqa: N801 - the family's own spelling
     """Adapter of `Qwen2_5_VLForConditionalGeneration` checkpoints."""
 
@@ -43,15 +47,45 @@ class Qwen2_5_VLAdapter(ModelAdapter):  # noqa: N801 - the family's own spelling
         """int64 [images]: placeholder ids, and feature rows, of each image."""
         return np.prod(image_layout, axis=1, dtype=np.int64) // self.merge**2
 
+    @property
+    def patch_width(self) -> int:
+        """Values of one flattened patch."""
+        vision = self.config["vision_config"]
+        channels = vision.get("in_channels", vision.get("in_chans", 3))
+        patch_pixels = vision.get("patch_size", 14) ** 2
+        return int(channels * vision.get("temporal_patch_size", 2) * patch_pixels)
+
     def check_pixels(self, pixels: NDArray[np.float32], image_layout: NDArray[np.int64]) -> None:
         """Holds the patch rows of one request's images against their grids."""
+        self._check_grids(image_layout)
         patches = int(np.prod(image_layout, axis=1, dtype=np.int64).sum())
         if len(pixels) != patches:
             raise InvalidRequestError(
                 "image", f"the image grids need {patches} patches, got {len(pixels)}"
             )
+        if patches and pixels.shape[1:] != (self.patch_width,):
+            raise InvalidRequestError(
+                "image", f"a patch has {self.patch_width} values, got {pixels.shape[1:]}"
+            )
+
+    def _check_grids(self, image_layout: NDArray[np.int64]) -> None:
+        """Whoever calls a step of the pipeline directly may send any numbers."""
+        if not len(image_layout):
+            return
+        if image_layout.ndim != 2 or image_layout.shape[1] != 3:
+            raise InvalidRequestError(
+                "image", f"a grid is (t, h, w), got shape {list(image_layout.shape)}"
+            )
+        sides_fit = not (image_layout[:, 1:] % self.merge).any()
+        if image_layout.min() < 1 or image_layout.max() > MOST_PATCHES or not sides_fit:
+            raise InvalidRequestError(
+                "image",
+                f"a grid's sides must be in [1, {MOST_PATCHES}], height and width multiples of "
+                f"{self.merge}, got {image_layout.tolist()[:8]}",
+            )
 
     def _layout(self, ids: NDArray[np.int32], image_layout: NDArray[np.int64]) -> PromptLayout:
+        self._check_grids(image_layout)
         is_image = ids == self.image_token_id
         counts = self.features_per_image(image_layout)
         if int(is_image.sum()) != int(counts.sum()):

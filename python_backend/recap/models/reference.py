@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForImageTextToText
+from transformers import AutoModelForImageTextToText, GenerationConfig
 
 from recap.models import adapter_for
 from recap.models.loading import load
@@ -27,6 +27,9 @@ class ReferenceModel:
     def __init__(self, checkpoint: Path) -> None:
         self.adapter = adapter_for(checkpoint)
         self.model = load(AutoModelForImageTextToText, checkpoint, torch.float32)
+        # Public checkpoints ship a repetition penalty there, which `do_sample=False` leaves on:
+        # no longer plain greedy decoding. End tokens are given at each call.
+        self.model.generation_config = GenerationConfig()
         takes = inspect.signature(self.model.forward).parameters
         # Newer transformers lay images out on the rotary axes only when told where they are.
         self._needs_types = "mm_token_type_ids" in takes
@@ -38,7 +41,7 @@ class ReferenceModel:
         image_layout: NDArray[np.int64],
         max_tokens: int,
     ) -> NDArray[np.int32]:
-        """Greedy ids of `generate(do_sample=False)`.
+        """Greedy ids of `generate(do_sample=False)`, without the checkpoint's own penalties.
 
         Args:
             input_ids: int32 [n], placeholders expanded.

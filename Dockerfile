@@ -22,6 +22,6 @@ EXPOSE 8000 8001 8002
 STOPSIGNAL SIGTERM
 # Liveness is a real token: Triton's own health stays green after a model's process has died.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=120s \
-    CMD ["python3", "scripts/healthcheck.py", "--url", "localhost:8001"]
+    CMD ["python3", "scripts/healthcheck.py"]
 CMD ["tritonserver", "--model-repository=/opt/recap-triton/model_repository", \
      "--disable-auto-complete-config"]

@@ -21,8 +21,9 @@ from recap.serving.client import (
     ServerError,
     generate_grpc,
     generate_http,
-    stop,
 )
+
+STOP_TIMEOUT_S = 10.0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,7 +72,8 @@ def main() -> int:
         parser.error("give either --prompt or --messages")
     try:
         call = _call(options)
-    except (OSError, UnicodeDecodeError) as error:
+        call.values()  # fails here where the shell passed bytes that are no text
+    except (OSError, UnicodeError) as error:
         parser.error(str(error))
     url = options.url or ("127.0.0.1:8000" if options.http else "127.0.0.1:8001")
     generate = generate_http if options.http else generate_grpc
@@ -82,11 +84,11 @@ def main() -> int:
                 _show(piece.statistics, piece.finish_reason)
     except KeyboardInterrupt:
         # Hanging up does not reach the decoder behind an ensemble; a stop request does.
-        if not options.http:
-            try:
-                stop(url, call.request_id)
-            except (ClientError, ServerError):
-                print("the request had already ended", file=sys.stderr)
+        end = Call(stop=True, request_id=call.request_id, stream=False)
+        try:
+            list(generate(url, end, STOP_TIMEOUT_S))
+        except (ClientError, ServerError):
+            print("the request had already ended", file=sys.stderr)
         return 130
     except ServerError as error:
         print(f"server: {error}", file=sys.stderr)

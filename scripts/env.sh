@@ -1,13 +1,15 @@
 # Sourced by demo.sh and test.sh: makes .venv on first use, activates it.
 #
-# PYTHON      the interpreter to use (default: the first supported one on PATH)
-# RECAP_VENV  where the environment lives (default: .venv beside this folder)
+# PYTHON        the interpreter to use (default: the first supported one on PATH)
+# PROJECT_VENV  where the environment lives (default: .venv beside this folder)
+#
+# Names that begin with RECAP_ are settings of the server, which refuses those it does not know.
 #
 # pip takes torch from wherever it is configured to look. To get the small CPU build from PyTorch's
 # own index: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu ./scripts/test.sh
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-venv="${RECAP_VENV:-$root/.venv}"
+venv="${PROJECT_VENV:-$root/.venv}"
 
 # The Triton binary from PyPI brings Python-backend stubs for these versions.
 supported="3.11 3.10 3.12"

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python_backend"))
 from recap.config import CONFIG_VARIABLE
 from recap.errors import SettingsError
 from recap.serving.launch import (
+    KILL_TIMEOUT_S,
     LaunchError,
     Options,
     Plan,
@@ -105,7 +106,7 @@ def _handle_signals(forward: list[Server]) -> None:
     """A signal before the server is in `forward` raises; then it is passed on, a second one kills.
 
     The server finishes what runs before it ends, which may take longer than somebody at a
-    terminal wants to wait.
+    terminal wants to wait. An alarm gives the second signal where nobody does.
     """
     seen: list[int] = []
 
@@ -117,8 +118,9 @@ def _handle_signals(forward: list[Server]) -> None:
             forward[0].kill()
         else:
             forward[0].terminate(number)
+            signal.alarm(KILL_TIMEOUT_S)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, handle)
 
 

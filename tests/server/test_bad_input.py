@@ -22,6 +22,7 @@ from recap.serving.client import (
 from recap.serving.launch import Server
 
 from . import images
+from .library import Library
 
 CALLS = {
     "no text": (Call(), r"text_input: must be given"),
@@ -114,7 +115,7 @@ def post(server: Server, path: str, body: bytes) -> tuple[int, dict]:
     return status, json.loads(text.decode().removeprefix("data: "))
 
 
-def test_http_status_says_whose_fault_it_is(server: Server) -> None:
+def test_http_status_of_our_errors(server: Server) -> None:
     for body in ({}, {"text_input": "a", "max_tokens": 0}, {"text_input": "a", "image": "nope"}):
         for path in ("generate", "generate_stream"):
             status, answer = post(server, path, json.dumps(body).encode())
@@ -134,6 +135,55 @@ def test_decoder_refuses_what_does_not_fit(server: Server) -> None:
         with pytest.raises(ServerError) as refused:
             list(stream_tensors(server.plan.grpc_url, "recap_decoder", tensors, timeout_s=60))
         assert_clear(str(refused.value), pattern)
+
+
+def grid(*rows: tuple[int, ...]) -> np.ndarray:
+    return np.array([rows], np.int64)
+
+
+def test_malformed_steps_of_the_pipeline(server: Server, library: Library) -> None:
+    """Direct calls with tensors that our own preprocessing never makes, beside a good request."""
+    url = server.plan.grpc_url
+    good = Call(text="Describe the picture.", images=[images.DEMO], max_tokens=200)
+    expected = library.answer(library.prompt("Describe the picture.", [images.DEMO]), 200).text
+    prompt = library.prompt("Describe.", [images.DEMO])
+    pixels, layout = prompt.pixel_values[None], prompt.image_layout[None]
+    encoded = {"pixel_values": pixels, "image_layout": layout}
+    (features,) = [
+        answer["image_features"] for answer in stream_tensors(url, "vision_encoder", encoded)
+    ]
+    decoded = {
+        "input_ids": prompt.input_ids,
+        "image_features": features,
+        "image_layout": layout,
+        "max_tokens": np.array([4], np.int32),
+    }
+    _, high, wide = layout[0, 0].tolist()
+    layouts = [
+        grid((1, 2, 2)),
+        grid((high, wide)),
+        grid((high * wide,)),
+        grid((1, 1, high, wide)),
+        grid((1, -high, -wide)),
+        grid((0, 2, 2), (1, high, wide)),
+        grid((1, 1, high * wide)),
+        grid((2**62, 4, 1), (1, high, wide)),
+        grid((2**63 - 1,) * 3),
+        np.zeros((1, 1, 0), np.int64),
+    ]
+    wrong = [("vision_encoder", encoded | {"image_layout": each}) for each in layouts]
+    wrong += [("recap_decoder", decoded | {"image_layout": each}) for each in layouts]
+    for rows in (pixels[:, :-4], pixels[:, :0], pixels[:, :, :-1], pixels[:, :, :0]):
+        wrong.append(("vision_encoder", encoded | {"pixel_values": rows}))
+    for rows in (features[:, :-1], features[:, :, :-1], features[:, :, :0], features * np.nan):
+        wrong.append(("recap_decoder", decoded | {"image_features": rows}))
+    running = generate_grpc(url, good, 60)
+    text = next(running).text
+    for model, tensors in wrong:
+        with pytest.raises(ServerError) as refused:
+            list(stream_tensors(url, model, tensors, timeout_s=60))
+        assert_clear(str(refused.value), "^image|^pixel_values")
+    assert text + "".join(piece.text for piece in running) == expected
 
 
 def test_stop_is_not_found_on_an_ended_request(server: Server) -> None:

@@ -5,11 +5,14 @@ A shell script plays the server here; tests/server has the real one.
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import namedtuple
 from pathlib import Path
 
@@ -82,8 +85,10 @@ def test_taken_port(options: Options, port: str) -> None:
     assert str(number) in said and port.replace("_", "-") in said
 
 
-def test_port_out_of_range(options: Options) -> None:
-    assert "--http-port" in refusal(with_(options, http_port=70_000))
+@pytest.mark.parametrize("port", [70_000, -1])
+def test_port_out_of_range(options: Options, port: int) -> None:
+    said = refusal(with_(options, http_port=port))
+    assert "--http-port" in said and "no such port" in said
 
 
 def test_missing_checkpoint(options: Options, tmp_path: Path) -> None:
@@ -98,6 +103,27 @@ def test_settings_out_of_range(options: Options) -> None:
 
 def test_missing_repository(options: Options, tmp_path: Path) -> None:
     assert "no such directory" in refusal(with_(options, repository=tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("name", ["two words", "a;b", "$HOME", "it's", "a&b", "tab\tstop"])
+def test_paths_that_the_stubs_shell_line_cannot_hold(
+    options: Options, tmp_path: Path, name: str
+) -> None:
+    """Triton would wait for its stubs until the time for the start is over."""
+    repository = tmp_path / name / "model_repository"
+    repository.mkdir(parents=True)
+    checkpoint = str(ROOT / "engine_build" / "tiny_vlm" / "checkpoint")
+    settings = {"RECAP_MODEL__CHECKPOINT": checkpoint}
+    said = refusal(with_(options, repository=repository, settings=settings))
+    assert said.startswith("--model-repository: ") and "shell syntax" in said
+    assert options.tritonserver is not None
+    home = options.tritonserver.parent.parent
+    stub = home / "python_backend_stubs" / installation.PYTHON_VERSION / installation.STUB
+    stub.parent.mkdir(parents=True)
+    stub.touch()
+    (home / "backends" / "python").mkdir(parents=True)
+    said = refusal(with_(options, run_dir=tmp_path / name))
+    assert said.startswith("--run-dir: ") and "shell syntax" in said
 
 
 def test_not_a_server(options: Options, tmp_path: Path) -> None:
@@ -184,6 +210,32 @@ def test_timeout_and_stop_by_force(options: Options) -> None:
     assert server.stop(timeout_s=0.5) == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("ending", ["exit 0", "exit 3", "kill -9 $$", "sleep 60", "trap '' TERM"])
+def test_shared_memory_is_given_back_however_the_server_ends(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    (shared / "of-somebody-else").touch()
+    monkeypatch.setattr(launch, "SHARED_MEMORY", shared)
+    assert options.tritonserver is not None
+    options.tritonserver.write_text(
+        "#!/bin/bash\n"
+        'for word in "$@"; do case $word in *,shm-region-prefix-name=*)\n'
+        f'    touch "{shared}/${{word##*=}}1" "{shared}/${{word##*=}}2" ;;\n'
+        f"esac; done; {ending}\n"
+        "echo up; sleep 60\n"
+    )
+    server = Server(plan(options))
+    if ending.startswith(("exit", "kill")):
+        server.wait()
+    else:
+        while len(list(shared.iterdir())) < 3:
+            assert server.poll() is None
+        server.stop(timeout_s=0.5)
+    assert [left.name for left in shared.iterdir()] == ["of-somebody-else"]
+
+
 def test_log_passes_on_warnings_once_ready() -> None:
     lines = [
         b'W0101 10:00:00.0 1 a.cc:1] "first"',
@@ -205,6 +257,44 @@ def test_log_passes_on_warnings_once_ready() -> None:
     assert heard == [lines[index].decode() for index in (0, 5, 6)]
     assert log.loaded() == ["preprocessing"]
     assert len(log.lines()) == len(lines)
+
+
+def test_a_server_that_does_not_end_when_asked_to_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = importlib.util.spec_from_file_location("serve", ROOT / "scripts" / "serve.py")
+    assert spec is not None and spec.loader is not None
+    serve = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(serve)
+    monkeypatch.setattr(serve, "KILL_TIMEOUT_S", 1)
+    heard: list[str] = []
+    killed = threading.Event()
+
+    class Deaf:
+        def terminate(self, number: int) -> None:
+            heard.append(f"asked by {number}")
+
+        def kill(self) -> None:
+            heard.append("killed")
+            killed.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        serve._handle_signals([Deaf()])
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert killed.wait(20)
+    finally:
+        signal.alarm(0)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    assert heard == [f"asked by {signal.SIGTERM}", "killed"]
+
+
+def test_scripts_read_no_variable_that_the_server_would_refuse() -> None:
+    """What begins with RECAP_ is a setting, and an unknown setting is an error."""
+    for script in (ROOT / "scripts").glob("*.sh"):
+        assert not re.findall(r"\$\{?RECAP_\w+", script.read_text(encoding="utf-8")), script
 
 
 class TestServeScript:

@@ -1,6 +1,11 @@
 """The three services over a fake Triton: right tensors, one clear error each, nothing leaks."""
 
 import json
+import os
+import select
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +15,7 @@ from recap.errors import SettingsError
 from recap.serving import contract
 from recap.serving.decoder import DecoderService
 from recap.serving.failures import require_one_instance
+from recap.serving.installation import PACKAGE_ROOT
 from recap.serving.preprocessing import PreprocessingService
 from recap.serving.vision import VisionService
 
@@ -92,7 +98,8 @@ class TestVision:
     @staticmethod
     def request(rows: int, value: float = 1.0) -> Request:
         pixels = np.full((1, rows, 3), value, np.float32)
-        return Request({"pixel_values": pixels, "image_layout": np.ones((1, 1, 3), np.int64)})
+        layout = np.ones((1, min(rows, 1), 3), np.int64)
+        return Request({"pixel_values": pixels, "image_layout": layout})
 
     def test_batches_requests_of_different_sizes(self) -> None:
         encoder = Encoder()
@@ -115,6 +122,14 @@ class TestVision:
         assert [answer.error is None for answer in answers] == [True, False, True]
         assert message(answers[1]).startswith("internal error")
         assert answers[2].outputs["image_features"].shape == (1, 4, 4)
+
+    def test_a_layout_without_pixels_reaches_the_encoder(self) -> None:
+        encoder = Encoder()
+        pixels, layout = np.zeros((1, 0, 3), np.float32), np.ones((1, 1, 3), np.int64)
+        VisionService(Backend, encoder).execute(
+            [Request({"pixel_values": pixels, "image_layout": layout})]
+        )
+        assert encoder.batches == [1], "the encoder knows what does not fit"
 
     def test_refuses_a_batch_in_one_request(self) -> None:
         pixels = np.zeros((2, 3, 3), np.float32)
@@ -179,6 +194,15 @@ class TestDecoder:
         assert message(answer).startswith(said)
         assert answer.error is not None and answer.error.code() == TritonError.INVALID_ARG
 
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_features_that_are_no_numbers_are_refused(
+        self, service: DecoderService, value: float
+    ) -> None:
+        features = np.ones((1, 3, 4), np.float32)
+        features[0, 2, 3] = value
+        inputs = {"input_ids": IDS, "image_features": features}
+        assert message(self.finish(service, Request(inputs))).startswith("image_features: must")
+
     def test_stop_ends_all_requests_with_the_id(self, service: DecoderService) -> None:
         running = [
             Request({"input_ids": np.full(5000, 97, np.int32), "stream": true()}, "same")
@@ -214,6 +238,37 @@ class TestDecoder:
         service.close()
         assert scheduler.closed and request.sender.finals == 1
         assert "shutting down" in message(request.sender.responses[-1])
+
+    def test_an_orphan_ends(self) -> None:
+        """The first process starts a second one that watches it, and is killed."""
+        second = (
+            "from recap.serving.decoder import end_with; import os; parent = os.getppid(); "
+            "print('watching', flush=True); end_with(parent)"
+        )
+        first = f"""
+            import os, signal, subprocess, sys
+            print(subprocess.Popen([sys.executable, "-c", {second!r}]).pid, flush=True)
+            input()
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(first)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)},
+        )
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        assert process.stdout.readline() == "watching\n"
+        watched = os.pidfd_open(pid)
+        try:
+            # Alive until the first one dies; its pipe to us stays open as long as it is.
+            assert not select.select([watched], [], [], 1.5)[0]
+            process.communicate("\n", timeout=WAIT_S)
+            assert select.select([watched], [], [], WAIT_S)[0]
+        finally:
+            os.close(watched)
 
     def test_bad_settings_fail_the_load_with_one_line(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path

@@ -7,6 +7,7 @@ standard library only.
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import queue
@@ -194,26 +195,23 @@ def generate_http(url: str, call: Call, timeout_s: float = 300.0) -> Iterator[Pi
         texts = [_to_json(name, item) for item in items]
         body[name] = texts if spec.dims == (-1,) else texts[0]
     path = "generate_stream" if call.stream else "generate"
-    connection = http.client.HTTPConnection(url, timeout=timeout_s)
     try:
-        # The content type matters: this server crashes on large bodies that come as a form.
-        connection.request(
-            "POST",
-            f"/v2/models/{call.model}/{path}",
-            json.dumps(body),
-            {"Content-Type": "application/json"},
-        )
-        reply = connection.getresponse()
-        for line in reply:
-            text = line.decode("utf-8").strip().removeprefix("data: ")
-            if text:
-                yield _piece(_checked(text))
+        with contextlib.closing(http.client.HTTPConnection(url, timeout=timeout_s)) as connection:
+            # The content type matters: this server crashes on large bodies that come as a form.
+            connection.request(
+                "POST",
+                f"/v2/models/{call.model}/{path}",
+                json.dumps(body),
+                {"Content-Type": "application/json"},
+            )
+            for line in connection.getresponse():
+                text = line.decode("utf-8").strip().removeprefix("data: ")
+                if text:
+                    yield _piece(_checked(text))
     except TimeoutError:
         raise ClientError(f"{url}: no answer for {timeout_s:g} s") from None
     except (OSError, http.client.HTTPException) as error:
         raise ClientError(f"{url}: cannot be reached: {error}") from None
-    finally:
-        connection.close()
 
 
 def stop(url: str, request_id: str, timeout_s: float = 10.0) -> None:

@@ -6,7 +6,9 @@ this model is always empty, and admission, limits and deadlines are the schedule
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +29,9 @@ _STOPPED = Chunk("", np.empty(0, np.int32), "cancelled", GenerationStats(0, 0, 0
 
 POLL_S = 0.05
 """How often clients are asked whether they went away; an ask costs about 0.1 ms."""
+
+ORPHAN_POLL_S = 1.0
+"""How often this process looks whether the server still lives."""
 
 CLOSE_TIMEOUT_S = 5.0
 """Longest wait for the scheduler's thread when the model is unloaded."""
@@ -94,6 +99,9 @@ class DecoderService:
         try:
             require_one_instance(args["model_config"])
             settings = load_settings(Path(args["model_repository"]).parent.parent)
+            threading.Thread(
+                target=end_with, args=(os.getppid(),), name="orphan watch", daemon=True
+            ).start()
             return cls(backend, build(settings))
         except SettingsError as error:
             raise load_error(backend, contract.RECAP_DECODER, error) from None
@@ -157,11 +165,25 @@ class DecoderService:
                     self._backend.Logger.log_warn(f"{_MODEL.name}: cancellation: {error}")
 
 
+def end_with(parent: int) -> None:
+    """Ends this process once it is no longer a child of `parent`.
+
+    A response that is being sent when the server dies is never taken: Triton's stub waits for that
+    for good, and the model's memory stays in use beside the next server's.
+    """
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_POLL_S)
+    os._exit(1)
+
+
 def _generation_request(inputs: Inputs, request_id: str) -> GenerationRequest:
     ids = inputs.array(contract.INPUT_IDS)
     assert ids is not None, "required by the contract"
     features = inputs.array(contract.IMAGE_FEATURES)
     layout = inputs.array(contract.IMAGE_LAYOUT)
+    if features is not None and not np.isfinite(features).all():
+        # The target would answer with nonsense, as if all were well.
+        raise InvalidRequestError(contract.IMAGE_FEATURES, "must hold finite numbers only")
     return GenerationRequest(
         input_ids=ids,
         max_tokens=inputs.integer(contract.MAX_TOKENS),

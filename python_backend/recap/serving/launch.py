@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import http.client
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,11 +30,20 @@ from recap.errors import RecapError, SettingsError
 from recap.serving.installation import PACKAGE_ROOT, find_server
 from recap.serving.server_log import ServerLog
 
+SHARED_MEMORY = Path("/dev/shm")
+"""Where the Python backend keeps the regions through which every tensor passes."""
+
 MIN_SHM_BYTES = 60 * 2**20
 """A little under Docker's default of 64 MiB: enough for a few photographs in flight."""
 
 EXIT_TIMEOUT_S = 30
 """How long the server lets running requests finish after SIGTERM."""
+
+KILL_TIMEOUT_S = EXIT_TIMEOUT_S + 10
+"""When a server that was asked to end is killed. Triton 2.51 needs that: any gRPC stream that a
+client holds open, even an idle one, keeps it from ending for good."""
+
+_SHELL_SYNTAX = re.compile(r"""[\s"'\\$`;&|<>()*?\[\]{}]""")
 
 
 class LaunchError(RecapError):
@@ -71,6 +82,7 @@ class Plan:
     Attributes:
         command: The argument list.
         environment: Variables to set on top of the inherited ones.
+        regions: How the names of the server's files in `SHARED_MEMORY` begin; its alone.
         host: Where a client on this machine reaches the server.
         http_port: The chosen port, as for the other two.
         grpc_port: See `http_port`.
@@ -79,6 +91,7 @@ class Plan:
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
+    regions: str
     host: str
     http_port: int
     grpc_port: int
@@ -118,13 +131,18 @@ def plan(options: Options) -> Plan:
     with _environment(options.settings):
         load_settings(repository.parent)
     _check_shared_memory()
-    server = find_server(options.tritonserver, options.run_dir or default_run_dir())
+    server = find_server(options.tritonserver, (options.run_dir or default_run_dir()).absolute())
+    _check_path("--model-repository", repository)
+    if server.backends:
+        _check_path("--run-dir", server.backends)
     http_port, grpc_port, metrics_port = _choose_ports(options)
+    regions = f"recap-{uuid.uuid4().hex[:12]}-"
     command = [
         str(server.binary),
         f"--model-repository={repository}",
         "--disable-auto-complete-config",
         f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
+        f"--backend-config=python,shm-region-prefix-name={regions}",
         *(
             f"--{protocol}-{what}"
             for protocol, port in (
@@ -143,7 +161,7 @@ def plan(options: Options) -> Plan:
         **options.settings,
     }
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
-    return Plan(tuple(command), environment, host, http_port, grpc_port, metrics_port)
+    return Plan(tuple(command), environment, regions, host, http_port, grpc_port, metrics_port)
 
 
 def _search_paths(libraries: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
@@ -177,14 +195,25 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _check_shared_memory() -> None:
-    """The Python backend passes every tensor through /dev/shm."""
+    """A server without room for its regions starts, and fails at the first larger image."""
     with contextlib.suppress(FileNotFoundError):
-        free = shutil.disk_usage("/dev/shm").free
+        free = shutil.disk_usage(SHARED_MEMORY).free
         if free < MIN_SHM_BYTES:
             raise SettingsError(
-                f"/dev/shm has {free >> 20} MiB free, {MIN_SHM_BYTES >> 20} MiB are needed; "
+                f"{SHARED_MEMORY} has {free >> 20} MiB free, {MIN_SHM_BYTES >> 20} MiB are needed; "
                 "in Docker use --shm-size=1g"
             )
+
+
+def _check_path(flag: str, path: Path) -> None:
+    """The Python backend starts its stubs by an unquoted shell line, and waits for them for good.
+
+    The line holds the paths of the stub and of the model, no others.
+    """
+    if _SHELL_SYNTAX.search(str(path)):
+        raise SettingsError(
+            f"{flag}: tritonserver cannot use a path with spaces or shell syntax: {path}"
+        )
 
 
 def _choose_ports(options: Options) -> list[int]:
@@ -204,7 +233,7 @@ def _choose_ports(options: Options) -> list[int]:
                 # Binding alone passes when the other one only bound as well.
                 probe.listen(1)
             except (OSError, OverflowError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "must be below 65536"
+                reason = error.strerror if isinstance(error, OSError) else "no such port"
                 flag = "--" + name.replace("_", "-")
                 raise SettingsError(
                     f"{flag}: cannot listen on {options.host}:{wanted}: {reason}"
@@ -216,7 +245,7 @@ def _choose_ports(options: Options) -> list[int]:
 class Server:
     """A running tritonserver in a process group of its own.
 
-    It is stopped when the thread that made this object ends without having stopped it.
+    It is killed when the thread that made this object ends without having stopped it.
 
     Args:
         launch: From `plan`.
@@ -295,9 +324,14 @@ class Server:
         return self._process.poll()
 
     def wait(self) -> int:
-        """Waits for the end and returns the exit code."""
+        """Waits for the end, tidies up after the server, and returns the exit code."""
         code = self._process.wait()
+        # A server that crashes, is killed, or is told to stop while its models load leaves behind
+        # a stub that waits for it for good, with the model in its memory, and shared memory.
+        self.kill()
         self.log.join()
+        for region in SHARED_MEMORY.glob(f"{self.plan.regions}*"):
+            region.unlink(missing_ok=True)
         return code
 
     def terminate(self, number: int = signal.SIGTERM) -> None:
@@ -310,7 +344,7 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def stop(self, timeout_s: float = EXIT_TIMEOUT_S + 10) -> int:
+    def stop(self, timeout_s: float = KILL_TIMEOUT_S) -> int:
         """Ends the server, by force when it takes longer than `timeout_s`; its exit code."""
         self.terminate()
         try:
@@ -325,5 +359,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent() -> None:
-    """Lets the kernel stop the server when its launcher is killed and cannot do so itself."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Lets the kernel end the server when its launcher is killed and cannot do so itself.
+
+    By force, since nobody is left to do that to a server that does not end when asked to. Its stubs
+    end by themselves; see `recap.serving.decoder`.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

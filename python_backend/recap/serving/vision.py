@@ -70,7 +70,8 @@ class VisionService:
             except Exception as error:
                 answers[index] = self._failure(request, error)
                 continue
-            if len(pixels):
+            # A layout without pixels is not the absence of images: the encoder refuses it.
+            if len(pixels) or len(layout):
                 work[index] = (pixels, layout)
             else:
                 answers[index] = self._success(np.empty((0, self._encoder.hidden_size)))

@@ -69,17 +69,20 @@ def test_a_bad_variable_is_one_error_that_names_it(monkeypatch, name, value, nam
         ("drafter:\n  nodes: [1]\n", "drafter.nodes"),
         ("drafter:\n  colour: red\n", "drafter.colour"),
         ("servers: 3\n", "servers"),
-        ("- a\n- b\n", "settings"),
-        ("a: [1\n", "settings"),
+        ("- a\n- b\n", "recap.yaml"),
+        ("a: [1\n", "recap.yaml"),
+        ("just text\n", "recap.yaml"),
+        ("\udcff\udcfe", "recap.yaml"),
     ],
 )
 def test_a_bad_file_is_one_error_that_names_the_fault(tmp_path, monkeypatch, content, named):
     path = tmp_path / "recap.yaml"
-    path.write_text(content)
+    path.write_text(content, errors="surrogateescape")
     monkeypatch.setenv("RECAP_CONFIG", str(path))
     with pytest.raises(SettingsError) as caught:
         load_settings(ROOT)
     assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_every_fault_is_listed_at_once(monkeypatch) -> None:

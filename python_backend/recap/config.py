@@ -210,14 +210,13 @@ def load_settings(root: Path | None = None, **overrides: Any) -> Settings:
         SettingsError: A name is unknown, a value is out of range, or a file is missing.
     """
     _check_names()
-    path = os.environ.get(CONFIG_VARIABLE)
-    if path and not Path(path).is_file():
-        raise SettingsError(f"{CONFIG_VARIABLE}: no such file: {path}")
+    if path := os.environ.get(CONFIG_VARIABLE):
+        _check_file(Path(path))
     try:
         settings = Settings(**overrides)
     except ValidationError as error:
         raise SettingsError(_explain(error)) from None
-    except (PydanticSettingsError, ValueError, yaml.YAMLError) as error:
+    except (PydanticSettingsError, ValueError) as error:
         raise SettingsError(f"settings: {' '.join(str(error).split())}") from None
     checkpoint = settings.model.checkpoint or (root or Path()) / DEFAULT_CHECKPOINT
     if not (checkpoint / "config.json").is_file():
@@ -226,6 +225,19 @@ def load_settings(root: Path | None = None, **overrides: Any) -> Settings:
         )
     model = settings.model.model_copy(update={"checkpoint": checkpoint.resolve()})
     return settings.model_copy(update={"model": model})
+
+
+def _check_file(path: Path) -> None:
+    """Reads the YAML file once by itself, so that what is wrong with it is said of the file."""
+    if not path.is_file():
+        raise SettingsError(f"{CONFIG_VARIABLE}: no such file: {path}")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"settings: {path} is not a YAML file: {reason}") from None
+    if content is not None and not isinstance(content, dict):
+        raise SettingsError(f"settings: {path} must hold sections, such as `drafter:`")
 
 
 def _check_names() -> None:

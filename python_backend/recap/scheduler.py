@@ -124,7 +124,7 @@ class Scheduler:
         with self._wake:
             jobs = [job for job in self._open() if job.request.request_id == request_id]
             if not request_id or not jobs:
-                raise NotFoundError(f"no running request has the id {request_id!r}")
+                raise NotFoundError(f"no running request has the id {request_id[:128]!r}")
             for job in jobs:
                 job.cancelled = True
             self._wake.notify_all()

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from recap.errors import SettingsError
@@ -61,21 +62,27 @@ def load(model_class: Any, checkpoint: Path, dtype: torch.dtype) -> Any:
     Only safetensors files of the directory are read; no remote code, no download.
 
     Raises:
-        SettingsError: The checkpoint cannot be loaded.
+        SettingsError: The checkpoint cannot be loaded, or lacks weights that the model has;
+            transformers would fill those with random numbers and say so in the log only.
     """
     # A progress bar per process is noise in a server's log.
     transformers.utils.logging.disable_progress_bar()
     try:
-        model = model_class.from_pretrained(
+        model, found = model_class.from_pretrained(
             checkpoint,
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
             attn_implementation="sdpa",
+            output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise SettingsError(f"{checkpoint}: cannot be loaded: {error}") from error
+    if missing := sorted(found["missing_keys"]):
+        raise SettingsError(
+            f"{checkpoint}: {len(missing)} weights are missing, the first is {missing[0]}"
+        )
     return model.eval().requires_grad_(False)
 
 

@@ -182,8 +182,12 @@ def _load(text: str, limits: LimitSettings) -> Any:
         return json.loads(text)
     except RecursionError:
         raise InvalidRequestError("messages", "is nested too deeply") from None
-    except ValueError as error:
-        raise InvalidRequestError("messages", f"must be JSON: {error}") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InvalidRequestError("messages", f"must be JSON; it is not from {place} on") from None
+    except ValueError:
+        # The one other complaint: Python reads no integers of more than 4,300 digits.
+        raise InvalidRequestError("messages", "must be JSON with numbers of fewer digits") from None
 
 
 def _check_last(turn: Turn, path: str) -> None:

@@ -38,7 +38,7 @@ def draw(figures: Sequence[ArmFigures], title: str, path: Path) -> None:
         colour = COLOURS[each.method]
         s = each.speedup
         right.plot([each.nodes] * 2, [s.low, s.high], color=colour, lw=1)
-    middle.legend(fontsize=8)
+    middle.legend(fontsize=8, loc="lower right")
     fig.suptitle(title)
     fig.savefig(path, dpi=110)
 

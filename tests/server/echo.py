@@ -37,10 +37,10 @@ class EchoHandle:
         return self._result
 
     def tree_logits(self, tree: int, row: int) -> NDArray[np.float32]:
-        raise NotImplementedError
+        raise AssertionError("greedy decoding needs no full rows")
 
     def prefill_logits(self, prefill: int) -> NDArray[np.float32]:
-        raise NotImplementedError
+        raise AssertionError("greedy decoding needs no full rows")
 
 
 class EchoEngine:

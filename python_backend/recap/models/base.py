@@ -138,5 +138,9 @@ class ModelAdapter(ABC):
     def encode(
         self, tower: torch.nn.Module, pixel_values: torch.Tensor, image_layout: torch.Tensor
     ) -> torch.Tensor:
-        """Runs the tower: float [rows, width] and int64 [images, k] to float [n, hidden]."""
-        raise NotImplementedError
+        """Runs the tower: float [rows, width] and int64 [images, k] to float [n, hidden].
+
+        Raises:
+            SettingsError: The family has none.
+        """
+        raise SettingsError(f"{self.checkpoint}: {type(self).__name__} takes no images")

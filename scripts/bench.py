@@ -64,8 +64,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Measures, prints tables, writes files. Exit code 1 when any arm changed any id."""
     args = parse(argv)
-    overrides = {k: json.loads(v) for k, v in (item.split("=", 1) for item in args.set)}
     try:
+        overrides = {k: json.loads(v) for k, v in (item.split("=", 1) for item in args.set)}
         arms = make_arms(
             args.methods.split(","), [int(n) for n in args.nodes.split(",")], overrides
         )

@@ -24,6 +24,7 @@ from recap.benchmark.arms import make_arms  # noqa: E402
 from recap.benchmark.exact import arms_total, check  # noqa: E402
 from recap.benchmark.protocol import Bench  # noqa: E402
 from recap.config import load_settings  # noqa: E402
+from recap.errors import SettingsError  # noqa: E402
 from recap.models.reference import ReferenceModel  # noqa: E402
 
 
@@ -44,9 +45,13 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     model = {"checkpoint": args.checkpoint} if args.checkpoint else {}
     engine = {"dtype": "float32", "device": "cpu", "threads": args.threads}
-    settings = load_settings(ROOT, model=model, engine=engine)
-    arms = make_arms(args.methods.split(","), [int(n) for n in args.nodes.split(",")])
-    samples = load_suite(args.suite, per_family=args.per_family)
+    try:
+        settings = load_settings(ROOT, model=model, engine=engine)
+        arms = make_arms(args.methods.split(","), [int(n) for n in args.nodes.split(",")])
+        samples = load_suite(args.suite, per_family=args.per_family)
+    except (SettingsError, ValueError) as error:
+        print(f"exact_match: {error}", file=sys.stderr)
+        return 2
     bench = Bench(settings, arms, args.max_tokens)
     reference = ReferenceModel(bench.checkpoint)
     with tqdm(total=arms_total(len(samples), arms), unit="sample") as bar:
